@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from engine.text.languages import of_all, rules_of
 
@@ -69,10 +69,23 @@ PARTICLES: Final = frozenset(
 MAX_CAPITALS_SHARE: Final = 0.67  # words with capitals after the first word; headings have more
 
 
+class NameWords(NamedTuple):
+    """Words around names in a language.
+
+    titles: words before a name.
+    not_names: words with a capital that are no names.
+    particles: small words within names.
+    """
+
+    titles: Set[str]
+    not_names: Set[str]
+    particles: Set[str]
+
+
 @cache
-def name_words(language: str) -> tuple[Set[str], Set[str], Set[str]]:
-    """Return the titles, the words that are no names, and the particles in names of a language."""
+def name_words(language: str) -> NameWords:
+    """Return the words around names in a language."""
     rules = rules_of(language)
     titles = TITLES | rules.own_title_words
     not_names = NOT_NAMES | titles | (rules.nouns.pronouns if rules.nouns else frozenset())
-    return titles, not_names, rules.name_particles | (PARTICLES - rules.own_particles)
+    return NameWords(titles, not_names, rules.name_particles | (PARTICLES - rules.own_particles))

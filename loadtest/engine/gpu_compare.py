@@ -86,8 +86,8 @@ class CTranslate2Model:
         )
         draw = np.random.default_rng(0)
         self._sources = [[f"t{i}" for i in draw.integers(4, setup.size.vocab, n)] for n, _ in setup.pairs]
-        self._targets = [target for _, target in setup.pairs]
-        self._order = sorted(range(len(setup.pairs)), key=self._targets.__getitem__)
+        self.targets = [target for _, target in setup.pairs]
+        self._order = sorted(range(len(setup.pairs)), key=self.targets.__getitem__)
 
     def sentences_per_second(self) -> float:
         """Return the sentences a second of the best size of batches."""
@@ -97,7 +97,7 @@ class CTranslate2Model:
         began, answers = time.perf_counter(), []
         for first in range(0, len(self._order), size):
             chosen = self._order[first : first + size]
-            length = round(statistics.mean(self._targets[i] for i in chosen))
+            length = round(statistics.mean(self.targets[i] for i in chosen))
             answers += self._translator.translate_batch(
                 [self._sources[i] for i in chosen],
                 beam_size=BEAM,
@@ -110,16 +110,12 @@ class CTranslate2Model:
             answer.result()
         return len(self._order) / (time.perf_counter() - began)
 
-    def tokens_per_second(self, beam: int) -> float:
-        """Return the median tokens a second of single sentences."""
-        rates = []
-        for source, length in list(zip(self._sources, self._targets, strict=True))[:SINGLES]:
-            began = time.perf_counter()
-            self._translator.translate_batch(
-                [source], beam_size=beam, min_decoding_length=length, max_decoding_length=length
-            )
-            rates.append((length + 1) / (time.perf_counter() - began))
-        return statistics.median(rates)
+    def translate(self, number: int, beam: int) -> None:
+        """Translate one sentence by its number."""
+        length = self.targets[number]
+        self._translator.translate_batch(
+            [self._sources[number]], beam_size=beam, min_decoding_length=length, max_decoding_length=length
+        )
 
 
 class ConvoyModel:
@@ -132,6 +128,7 @@ class ConvoyModel:
         """
         bundle = models.bundle_of(setup.folder, name, tiny=setup.tiny)
         self._device, self._work = setup.device, sentences(bundle.config, setup.pairs)
+        self.targets = [sentence.target for sentence in self._work]
         backend = "torch" if setup.device == "cpu" else "cuda"
         lanes = (LaneSize(BEAM, SLOTS), LaneSize(1, 1), LaneSize(BEAM, 1))
         many, *alone = open_executors(bundle, Placement(backend, setup.device, precision, lanes=lanes))
@@ -146,16 +143,11 @@ class ConvoyModel:
         answers.results()
         return len(self._work) / (time.perf_counter() - began)
 
-    def tokens_per_second(self, beam: int) -> float:
-        """Return the median tokens a second of single sentences."""
-        rates = []
-        for sentence in self._work[:SINGLES]:
-            requests, _ = make_requests([sentence], beam)
-            began = time.perf_counter()
-            through(self._alone[beam], requests)
-            wait(self._device)
-            rates.append((sentence.target + 1) / (time.perf_counter() - began))
-        return statistics.median(rates)
+    def translate(self, number: int, beam: int) -> None:
+        """Translate one sentence by its number."""
+        requests, _ = make_requests([self._work[number]], beam)
+        through(self._alone[beam], requests)
+        wait(self._device)
 
 
 def compare(setup: Setup) -> list[dict[str, Any]]:
@@ -179,11 +171,21 @@ def compare(setup: Setup) -> list[dict[str, Any]]:
     ]
 
 
+def _tokens_per_second(contender: CTranslate2Model | ConvoyModel, beam: int) -> float:
+    """Return the median tokens a second of single sentences."""
+    rates = []
+    for number, length in enumerate(contender.targets[:SINGLES]):
+        began = time.perf_counter()
+        contender.translate(number, beam)
+        rates.append((length + 1) / (time.perf_counter() - began))
+    return statistics.median(rates)
+
+
 def _figures(contender: CTranslate2Model | ConvoyModel) -> dict[str, float]:
     return {
         f"sentences/s, beam {BEAM}": contender.sentences_per_second(),
-        "tokens/s, beam 1": contender.tokens_per_second(1),
-        f"tokens/s, beam {BEAM}": contender.tokens_per_second(BEAM),
+        "tokens/s, beam 1": _tokens_per_second(contender, 1),
+        f"tokens/s, beam {BEAM}": _tokens_per_second(contender, BEAM),
     }
 
 

@@ -50,7 +50,9 @@ NUMBER_WORDS: Final = NumberWords(
     idioms="fort|cloud nine|all fours|saves nine|nine times out of ten|catch-twenty-two",
 )
 DAY: Final = r"\d{1,2}(?:st|nd|rd|th)?"
-SHORT_MONTHS: Final = "Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec"
+SHORT_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sept?", "Oct", "Nov", "Dec")
+SHORT_MONTH: Final = "|".join(SHORT_MONTHS)
+SHORT_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 YEAR: Final = r"\d{4}(?!\w)"
 TIME: Final = r"(?:1[0-2]|0?[1-9])(?:[:.][0-5]\d)?"
 LONG_FORMS: Final = {
@@ -112,13 +114,13 @@ RULES: Final = LanguageRules(
         + ("July", "August", "September", "October", "November", "December"),
         # models translate long months without a year, except May, and after a short weekday
         rf"(?<!\w)(?:(?:{{}}) {DAY},? {YEAR}|{DAY} (?:{{}}),? {YEAR}"
-        rf"|(?<=(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )(?:(?:{{}}) {DAY}|{DAY} (?:{{}}))(?!\w)"
+        rf"|(?<=(?:{'|'.join(SHORT_DAYS)}) )(?:(?:{{}}) {DAY}|{DAY} (?:{{}}))(?!\w)"
         # in a log a time follows
-        rf"|(?:May|(?:{SHORT_MONTHS})\.?) {DAY}(?!\w| \d\d:\d\d:)|{DAY} (?:May|{SHORT_MONTHS})(?!\w))",
+        rf"|(?:{SHORT_MONTH})(?:(?<!May)\.)? {DAY}(?!\w| \d\d:\d\d:)|{DAY} (?:{SHORT_MONTH})(?!\w))",
         "{} {}",
-        short_months=("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sept?", "Oct", "Nov", "Dec"),
+        short_months=SHORT_MONTHS,
         day=DAY,
-        short_days=("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
+        short_days=SHORT_DAYS,
         until="to",
         since="from",
     ),

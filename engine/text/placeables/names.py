@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Final
 
-from engine.text.given_names import MAX_CAPITALS_SHARE, NOT_NAMES, OWN_TITLES, PARTICLES, TITLES
+from engine.text.given_names import MAX_CAPITALS_SHARE, NOT_NAMES, OWN_TITLES, PARTICLES, TITLES, name_words
 from engine.text.known_words import KnownWords
 from engine.text.languages import rules_of
 from engine.text.languages.rules import CapitalNouns
@@ -140,7 +140,7 @@ class _NameFinder:
 
     def __init__(self, text: str, rule: NameRule) -> None:
         self.text, self.rule, self.language = text, rule, rules_of(rule.language)
-        self.titles = TITLES | self.language.own_title_words
+        self.titles = name_words(rule.language).titles
         self.particles = PARTICLES - self.language.own_particles
         self.spans = [match.span() for match in re.finditer(self.language.word, text)]
         self.words = [text[begin:end] for begin, end in self.spans]

@@ -27,13 +27,14 @@ ENTRY: Final = re.compile(  # key: value  "key": value  key=value  KEY:value
 )
 CODE_KEY: Final = re.compile(r"[a-z]|[\"'@]|[A-Z]\w*[\d_]|[A-Z][A-Z]+\Z(?<!NB)|\w+\.\w")
 COMMAND: Final = rf"(?:{code.SHELL}|{code.TOOLS}) "
+DIRECTIVE: Final = r"<[A-Z]\w+ (?![\w:-]+=)[^<>]+>"  # of Apache: <FilesMatch "^\.">
 CODE: Final = re.compile(  # a line of code around its strings
     rf"[ \t]*+[^\"'\n]{{0,80}}?(?:\w\([^\"'\n]{{0,40}}?|[{{\[,]){STRING}.*[)\]}};,{{:\"]\Z"
     rf"|[ \t]*+(?:[a-z]\w{{0,30}}(?:\[\d{{1,3}}\])? [a-z]?{STRING}|[\[{{]+{STRING}.*[\]}}],?)"
     r"(?:[,;:]|[ \t][>|&].*)?\Z"
     rf"|(?:FROM \S+[:/]|(?:RUN|CMD) [\[a-z]|ENV \w+=|[ \t]+{COMMAND}"
     r"|(?:\t| {4})(?=.* -{1,2}[a-z])[a-z]).*"
-    r"|[ \t]*+(?=.*[_/{=])[a-z_]\w*(?: \S+){0,9} ?[;{}]\Z|<[A-Z]\w+ (?![\w:-]+=)[^<>]+>\Z"
+    rf"|[ \t]*+(?=.*[_/{{=])[a-z_]\w*(?: \S+){{0,9}} ?[;{{}}]\Z|{DIRECTIVE}\Z"
 )
 ROW: Final = re.compile(  # of CSV, with quoted cells
     r"(?=(?:[^\"\n(=]|\"[^\"\n]*+\")*+\Z)(?:\"[^\"]++\"[,;](?=\S)|.*[,;]\"[^\"]++\"(?:[,;](?=\S)|\Z))"
@@ -47,9 +48,8 @@ NEUTRAL: Final = re.compile(  # comments, items, brackets, statements; they are 
     rf"|(?:def|class|if|for|while|elif|with|except) .{{1,100}}:|{COMMAND}.*"
     r"|(?:COPY|ADD|WORKDIR|ENTRYPOINT|EXPOSE|USER|ARG|LABEL|VOLUME) .*)\Z"
 )
-OPENING: Final = re.compile(  # the next lines are code
-    r"[ \t]*(?:\{\{[^{}]*|[^,]*[\[({]|<[A-Z]\w+ (?![\w:-]+=)[^<>]+>)\Z"
-)
+# the next lines are code
+OPENING: Final = re.compile(rf"[ \t]*(?:\{{\{{[^{{}}]*|[^,]*[\[({{]|{DIRECTIVE})\Z")
 CLOSING: Final = re.compile(r"[ \t]*(?:[\])}]|</[A-Z]\w+>)")
 SCALAR: Final = re.compile(r"[|>][+-]?\s*\Z|\\\Z")  # the value is in the next lines
 COMMENT: Final = re.compile(r"(?:(?<=\s)|\A)(?:#\.?|//|--)[ \t]+(?=\w)|\A[ \t]*(?:;|/?\*+)[ \t]+(?=\w)")
@@ -86,9 +86,8 @@ def find_code(text: str) -> Iterator[tuple[int, int]]:
             found = True
             yield from _between_prose(lines, inside, position)
         else:
-            yield from (
-                (position + a, position + b) for a, b in map(re.Match.span, WITHIN_PROSE.finditer(block))
-            )
+            for match in WITHIN_PROSE.finditer(block):
+                yield position + match.start(), position + match.end()
         position += len(block)
 
 
@@ -142,7 +141,7 @@ def _is_data(lines: list[str], inside: list[bool], *, found: bool) -> bool:
 
 def _kinds(lines: list[str], inside: list[bool]) -> Iterator[str]:
     """Yield the kind of each line that is neither in brackets nor part of the value of a line before it."""
-    scalar = -1  # indentation of the line whose value goes on
+    scalar = -1  # indentation of a line with a value of several lines
     for line, bracketed in zip(lines, inside, strict=True):
         body, indent = line.rstrip(), len(line) - len(line.lstrip())
         if 0 <= scalar < indent or bracketed or not body:
