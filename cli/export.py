@@ -23,7 +23,10 @@ def export(
         str, typer.Option(help="onnx, or tensorrt (run it on the GPU that will use the engine).")
     ] = "onnx",
     precision: Annotated[
-        str | None, typer.Option(help="onnx: fp32, int8, fp16, bf16; tensorrt: fp16 (default), bf16, fp32.")
+        str | None,
+        typer.Option(
+            help="onnx: fp32, int8, fp16, with --standalone bf16; tensorrt: fp16 (default), bf16, fp32."
+        ),
     ] = None,
     standalone: Annotated[
         Path | None, typer.Option(help="onnx: new folder for graphs that contain their weights.")
@@ -47,7 +50,7 @@ def export(
 ) -> None:
     """Write the ONNX graphs or TensorRT engines of a bundle (needs the extra `torch`).
 
-    Every bundle has fp32 and int8 graphs; --precision fp16 or bf16 adds graphs for ONNX Runtime on GPUs.
+    Every bundle has fp32 and int8 graphs; --precision fp16 adds graphs for ONNX Runtime on GPUs.
     """
     from cli.verify import Check
     from engine.bundle.bundle import open_bundle
@@ -67,11 +70,29 @@ def export(
         _write_engines(opened, engine_precision, (beams, slots, candidates), gpu)
         checks = [Check(to, engine_precision, beams, slots, gpu)]
     else:
+        _check_bf16(precision, standalone, device, verify)
         written = _write_graphs(opened, precision, standalone)
         compared = written if device == "cpu" else [p for p in written if p != "int8"]
         checks = [Check(to, p, beams, device=device) for p in compared]
     if verify:
         _verify(open_bundle(bundle), checks, sentences, references)
+
+
+def _check_bf16(precision: str | None, standalone: Path | None, device: str, verify: bool) -> None:
+    """Raise InvalidRequest if ONNX Runtime would have to run bf16 graphs on a GPU.
+
+    precision: precision of the graphs.
+    standalone: folder for the graphs; None: the bundle, for ONNX Runtime on GPUs.
+    device: device that verifies them.
+    verify: whether they are verified.
+    """
+    if precision != "bf16":
+        return
+    lacking = "ONNX Runtime lacks operators in bf16 on GPUs"
+    if standalone is None:
+        raise InvalidRequest(f"{lacking}; take --precision fp16, or --standalone FOLDER for other programs")
+    if verify and device != "cpu":
+        raise InvalidRequest(f"{lacking}; leave out --device {device}: the CPU verifies bf16 graphs")
 
 
 def _write_graphs(bundle: Bundle, precision: str | None, standalone: Path | None) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from engine.errors import ConfigError
 
 QUANTISED: Final = ("fp32", "int8")
 NARROW: Final = ("fp32", "fp16", "bf16")
+HALF: Final = ("fp32", "fp16")  # ONNX Runtime on GPUs lacks operators in bf16
 PRECISIONS: Final = ("fp32", "fp16", "bf16", "int8")
 DISTRIBUTION: Final = "convoy-server"
 AUTO: Final = "auto"  # device: a usable GPU, otherwise the CPU
@@ -169,7 +170,7 @@ class Placement:
 BACKENDS: Final = {
     "onnx": Backend(
         "ONNX Runtime; on the CPU with our operators where they were built",
-        {"cpu": QUANTISED, "cuda": NARROW},
+        {"cpu": QUANTISED, "cuda": HALF},
         weight_bytes=ONNX_BYTES,
     ),
     "onnx-native": Backend(
@@ -177,7 +178,7 @@ BACKENDS: Final = {
     ),
     "onnx-pure": Backend(
         "ONNX Runtime with standard operators only",
-        {"cpu": QUANTISED, "cuda": NARROW},
+        {"cpu": QUANTISED, "cuda": HALF},
         weight_bytes=ONNX_BYTES,
     ),
     "torch": Backend(
@@ -190,6 +191,7 @@ BACKENDS: Final = {
         "tensorrt",
     ),
 }
+EVERY_PRECISION: Final = {"cpu": "torch", "cuda": "cuda"}  # by kind of device: a backend with all precisions
 BACKEND_HELP: Final = ", ".join(BACKENDS).replace(", tensorrt", " or tensorrt") + "; see docs/cli.md."
 DEVICE_HELP: Final = (
     "cpu, or cuda (cuda:1 for the second; several with commas between) with any backend but onnx-native; "
@@ -339,5 +341,6 @@ def _check_device(name: str, device: str, precision: str) -> None:
         raise ConfigError(f"the {name} backend does not run on {device!r}; take {instead}")
     if precision not in kinds[kind]:
         raise ConfigError(
-            f"the {name} backend computes in {', '.join(kinds[kind])} on {kind}, not in {precision}"
+            f"the {name} backend computes in {', '.join(kinds[kind])} on {kind}, not in {precision}; "
+            f"take one of these, or --backend {EVERY_PRECISION[kind]}"
         )

@@ -113,7 +113,7 @@ def _open_lanes(bundle: Bundle, placement: Placement, operators: Path | None) ->
 
 def _read_graph(bundle: Bundle, name: str, precision: str) -> bytes:
     if name not in bundle.files():
-        option = f" --precision {precision}" if precision in ("fp16", "bf16") else ""
+        option = " --precision fp16" if precision == "fp16" else ""
         raise BundleError(f"{bundle.path} has no {name}; run: convoy export {bundle.path}{option}")
     return bundle.file(name).read_bytes()
 

@@ -63,6 +63,8 @@ def precision_of(bundle: Bundle, placement: Placement) -> tuple[str, str]:
     first = devices(placement.device)[0]
     if first != "cpu":
         exceeds = bundle.config.exceeds_fp16
+        if exceeds and "bf16" not in BACKENDS[placement.backend].precisions["cuda"]:
+            return "fp32", "its range exceeds fp16"
         return half_precision(first, exceeds_fp16=exceeds), "its range needs bf16" if exceeds else ""
     if "int8" not in BACKENDS[placement.backend].precisions["cpu"]:
         return "fp32", ""

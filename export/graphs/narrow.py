@@ -1,4 +1,4 @@
-"""Add fp16 and bf16 graphs, for ONNX Runtime on GPUs, to a bundle; bundles lack them by default."""
+"""Add fp16 graphs, for ONNX Runtime on GPUs, to a bundle; bundles lack them by default."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from export.graphs.standalone import graph_of
 
 
 def add_narrow_graphs(bundle: Bundle, *precisions: str) -> Bundle:
-    """Write graphs of these precisions into a bundle, and rewrite its other fp16 and bf16 graphs."""
+    """Write graphs of these precisions into a bundle, and rewrite its other fp16 and bf16 graphs.
+
+    Bundles of earlier releases may hold bf16 graphs, which ONNX Runtime does not run.
+    """
     parts = graph_parts(bundle.config)
     existing = {p for p in NARROW if graph_name(parts[-1], p) in bundle.manifest}
     all_precisions = sorted(existing.union(precisions))

@@ -43,10 +43,11 @@ def test_verify_compares_with_torch_and_fails_beyond_the_tolerance(tmp_path, mon
     assert code == 0
     assert "| onnx fp16 | 100.0% |" in told
     monkeypatch.setitem(TOLERANCES, "bf16", (0.6, 0.1))  # of three sentences
-    code, told, _ = convoy(shipped, "--precision", "bf16", *flags[2:])
+    code, told, _ = convoy(shipped, "--precision", "bf16", "--standalone", tmp_path / "bf16", *flags[2:])
     assert code == 0
     assert "| onnx bf16 |" in told
-    assert {f"onnx/step.{p}.onnx" for p in ("fp16", "bf16")} <= set(open_bundle(shipped).files())
+    assert (tmp_path / "bf16" / "step.onnx").exists()
+    assert "onnx/step.fp16.onnx" in open_bundle(shipped).files()
     references = tmp_path / "en.txt"
     references.write_text("Where is the station?\nThe weather is nice today.\nI have no time.\n")
     assert convoy(shipped, *flags, "--references", references)[0] == 0
@@ -120,9 +121,21 @@ def test_standalone_graphs_need_only_their_own_files(tmp_path, precision):
         (("--to", "tensorrt", "--precision", "int8"), "InvalidRequest: no 'int8' of tensorrt"),
         (("--to", "tensorrt"), "ConfigError: no TensorRT"),
         (("--precision", "int8", "--verify", "--device", "abacus"), "InvalidRequest: no device 'abacus'"),
+        (
+            ("--precision", "bf16"),
+            "InvalidRequest: ONNX Runtime lacks operators in bf16 on GPUs; take --precision fp16",
+        ),
+        (
+            ("--precision", "bf16", "--standalone", "bf16-graphs", "--verify", "--device", "cuda"),
+            "InvalidRequest: ONNX Runtime lacks operators in bf16 on GPUs; leave out --device cuda",
+        ),
     ],
 )
-def test_unsupported_export_is_refused_with_the_remedy_and_writes_nothing(bundle, flags, remedy):
+def test_unsupported_export_is_refused_with_the_remedy_and_writes_nothing(
+    bundle, flags, remedy, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in bundle.path.rglob("*")}
     assert convoy(bundle.path, *flags)[2].startswith(remedy)
     assert before == {path: path.stat().st_mtime_ns for path in bundle.path.rglob("*")}
+    assert not (tmp_path / "bf16-graphs").exists()

@@ -25,7 +25,6 @@ TORCH_TYPES: Final = {
     "tensor(float)": (torch.float32, 1),
     "tensor(int64)": (torch.int64, 7),
     "tensor(float16)": (torch.float16, 10),
-    "tensor(bfloat16)": (torch.bfloat16, 16),
 }
 
 

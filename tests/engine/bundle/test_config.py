@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.backends import BACKENDS, Placement
+from engine.backends import BACKENDS, EVERY_PRECISION, PRECISIONS, Placement
 from engine.bundle.adaptive import Bands
 from engine.bundle.bundle import open_bundle
 from engine.bundle.config import ModelConfig
@@ -124,12 +124,23 @@ def test_weights_that_do_not_fit_are_all_named():
         ({"device": "cuda"}, "ONNX Runtime has no CUDA provider; run: .*onnxruntime-gpu"),
         ({"device": "abacus"}, "unknown device 'abacus'; take --device cpu"),
         ({"backend": "onnx-native", "device": "cuda"}, "take --device cpu, or --backend onnx"),
-        ({"device": "cuda", "precision": "int8"}, "computes in fp32, fp16, bf16 on cuda, not in int8"),
+        (
+            {"device": "cuda", "precision": "int8"},
+            "onnx backend computes in fp32, fp16 on cuda, not in int8; take one of these, or --backend cuda$",
+        ),
         (
             {"device": "cuda", "precision": "bf16"},
-            r"encoder.bf16.onnx; run: convoy export .* --precision bf16",
+            "onnx backend computes in fp32, fp16 on cuda, not in bf16; take one of these, or --backend cuda$",
         ),
-        ({"precision": "fp16"}, "computes in fp32, int8 on cpu, not in fp16"),
+        ({"backend": "onnx-pure", "device": "cuda", "precision": "bf16"}, "not in bf16; .* --backend cuda$"),
+        (
+            {"device": "cuda", "precision": "fp16"},
+            r"encoder.fp16.onnx; run: convoy export .* --precision fp16",
+        ),
+        (
+            {"precision": "fp16"},
+            "computes in fp32, int8 on cpu, not in fp16; take one of these, or --backend torch$",
+        ),
         ({"backend": "torch", "device": "cuda", "precision": "int8"}, "torch backend computes in fp32"),
     ],
 )
@@ -140,6 +151,11 @@ def test_a_placement_that_cannot_be_is_refused_by_name(changes, complaint):
 
 def test_every_listed_backend_opens_and_every_opened_one_is_listed():
     assert set(OPENERS) == set(BACKENDS)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_backend_of_a_refusal_computes_in_every_precision(kind):
+    assert set(BACKENDS[EVERY_PRECISION[kind]].precisions[kind]) == set(PRECISIONS)
 
 
 def test_the_documentation_has_the_table_of_backends():

@@ -14,6 +14,7 @@ from engine.errors import BundleError
 from engine.executors.precision import INT8_FILE, Int8Scores, int8_scores, precision_of
 from server.settings import ServerSettings
 from tests.cli.commands import done, failure
+from tests.support.models import CONFIGS
 from tests.support.served import bundles
 
 DEFAULT = Placement(precision=BY_BUNDLE)
@@ -41,6 +42,14 @@ def test_bundle_without_scores_runs_in_fp32(bundle):
 def test_bundle_published_in_int8_runs_in_int8(bundle):
     published = replace(bundle, config=replace(bundle.config, quantization="rows"))
     assert precision_of(published, DEFAULT) == ("int8", "its weights are published in int8")
+
+
+def test_bundle_that_exceeds_fp16_runs_in_fp32_on_a_backend_without_bf16(bundle):
+    plain = CONFIGS["transformer"]
+    wide = replace(bundle, config=replace(plain, encoder=replace(plain.encoder, rms_norm=True, biases=False)))
+    on_gpu = replace(DEFAULT, device="cuda")
+    assert precision_of(wide, replace(on_gpu, backend="onnx")) == ("fp32", "its range exceeds fp16")
+    assert precision_of(wide, replace(on_gpu, backend="cuda")) == ("bf16", "its range needs bf16")
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{", b'{"metric": 1}', b'{"metric": "BLEU", "lines": 1}'])
