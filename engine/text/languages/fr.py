@@ -114,7 +114,7 @@ RULES: Final = LanguageRules(
     dates=Dates(
         ("janvier", "février", "mars", "avril", "mai", "juin")
         + ("juillet", "août", "septembre", "octobre", "novembre", "décembre"),
-        r"(?<!\w)(?:\d{1,2}|1er) (?:{}) \d{4}(?!\w)",
+        r"(?<!\w)(?:\d{1,2}|1er) (?:{})(?: \d{4}(?!\w)|(?<=\.)(?=[,;:)]| [a-zß-ÿ(]))",
         "{} {}",
         day=r"(?:1er|\d{1,2})",
         first_day="1er",
@@ -123,7 +123,7 @@ RULES: Final = LanguageRules(
         until="à",
         since="de",
         short_months=("janv", "févr", "mars", "avr", "mai", "juin")
-        + ("juil", "août", "sept", "oct", "nov", "déc"),
+        + ("juill?", "août", "sept", "oct", "nov", "déc"),
     ),
     clock_times=ClockTimes(
         ("une heure", *(f"{hour} heures" for hour in HOURS.split())),
@@ -151,8 +151,8 @@ RULES: Final = LanguageRules(
     endings=r"ements?|e(?:nt|[rz])|ons|ai[st]|ant|ées?|és?|es?|s|x",
     number_words=NUMBER_WORDS,
     numbered_words=("al", "op", "réf"),
-    # elided words are words of their own: l'Algérie
-    word=rf"(?i:(?:[cdjlmnst]|qu)(?=[’'])|{LETTERS}(?:[-’']{LETTERS})*)",
+    # elided words are words of their own: l'Algérie; but not the beginning of a name: N'Diaye
+    word=rf"(?i:(?!n[’'](?-i:[A-ZÀ-Þ][a-zß-ÿ]))(?:[cdjlmnst]|qu)(?=[’'])|{LETTERS}(?:[-’']{LETTERS})*)",
     # "Docteur" and "Professeur" are ordinary nouns too, "Pr" is ambiguous, and "M" is a title in French only
     title_words=last_words(TITLES.values()) - {"M", "Docteur", "Pr", "Professeur"},
     own_title_words=words("M MM"),

@@ -218,7 +218,7 @@ def _tag(match: re.Match[str]) -> _Token:
     name = name.lower()
     void = not name or name in VOID_TAGS or tag.endswith(("/>", "/&gt;"))
     # any other name in the signs of a tag is a tag only if it has a partner
-    is_tag = void or bool(slash) or name[0].isdigit() or " " in tag or "=" in tag or name in ELEMENTS
+    is_tag = void or bool(slash) or name[0].isdigit() or "=" in tag or name in ELEMENTS
     key = sign + name
     return _Token(
         *match.span(), key, not void and not slash, not void and bool(slash), point=is_tag and sign != "["

@@ -81,6 +81,11 @@ def test_title_before_a_name_gets_its_counterpart(pair, text, written):
         ("en-de", "claim no. HX-55/0093-Q", [("no. HX-55/0093-Q", "Nr. HX-55/0093-Q")]),
         ("de-fr", "1 TL Salz, 2 EL Öl", [("TL", "c. à c."), ("EL", "c. à s.")]),
         ("fr-en", "1 c. à s. d'huile", [("c. à s.", "tbsp")]),
+        (
+            "fr-en",
+            "12 juill. 2022 ou 5 oct., 3 déc.",
+            [("12 juill. 2022", "12 July 2022"), ("5 oct.", "5 October")],
+        ),
     ],
 )
 def test_dates_and_abbreviations_are_found_with_their_counterparts(pair, text, found):
