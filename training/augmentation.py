@@ -17,6 +17,7 @@ from engine.text.languages import rules_of
 from engine.text.languages.rules import ENGLISH_NUMERALS
 from training.recipe import Augment
 from training.words.lexicon import lexicon
+from training.written.made_names import NameMaker
 
 Pair = tuple[str, str]
 MAX_JOINED: Final = 4
@@ -28,6 +29,7 @@ NAME_WORD: Final = re.compile(r"\b[A-Z][a-z]{2,}\b")
 COMMAS: Final = ",,:"  # a comma twice as often as a colon
 MAX_COMMA_WORDS: Final = 8
 SHORT_WORDS: Final = 2  # words of a greeting or a button
+KNOWN_NAME_SHARE: Final = 0.2  # share of the names of the corpus among the other names
 MIN_NAME_SENTENCES: Final = 2  # a name must occur inside this many sentences
 
 
@@ -38,6 +40,8 @@ class Forms:
         self.pairs, self.languages = pairs, languages
         self.rng = random.Random(seed)  # nosec B311 # reproducible, no secret
         self.names = names(pairs)
+        self.known_names = sorted(self.names)
+        self.maker = NameMaker(self.rng)
 
     def joined(self, pair: Pair) -> Pair:
         """Return two to four pairs joined in one line."""
@@ -98,7 +102,7 @@ class Forms:
         return replace_numbers(source, 0), replace_numbers(target, 1)
 
     def named(self, pair: Pair) -> Pair | None:
-        """Replace a name that both sides share by another name of the corpus, or by a mix of two."""
+        """Replace a name that both sides share by another name of the corpus, or by a made one."""
         shared = sorted(set(NAME_WORD.findall(pair[0])) & set(NAME_WORD.findall(pair[1])) & self.names.keys())
         if not shared:
             return None
@@ -124,11 +128,9 @@ class Forms:
         return spelled[0]
 
     def _name(self) -> str:
-        """Return a name of the corpus, or the halves of two as a new name."""
-        first, second = self.rng.sample(sorted(self.names), 2)
-        if self.rng.random() < 0.5:
-            return first
-        return first[: max(2, len(first) // 2)] + second[len(second) // 2 :].lower()
+        """Return a name of the corpus, or a made one."""
+        known = self.rng.random() < KNOWN_NAME_SHARE
+        return self.rng.choice(self.known_names) if known else self.maker.name()
 
 
 def augment(pairs: Sequence[Pair], shares: Augment, languages: tuple[str, str], seed: int) -> list[Pair]:

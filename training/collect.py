@@ -73,6 +73,8 @@ TEMPLATE_PAIRS: Final = 40  # pairs of a template
 HELD_OUT: Final = 300  # lines of `valid`, and of `test`
 HELD_OUT_FILE: Final = Path(__file__).parent / "heldout.tsv"  # lines by domain that no corpus contains
 HELD_OUT_COLUMNS: Final = ("domain", "de", "en", "fr")
+WRITTEN_FILE: Final = Path(__file__).parent / "written" / "pairs.tsv.gz"  # lines in three languages
+WRITTEN_COLUMNS: Final = ("de", "en", "fr")
 SEED: Final = 1
 
 
@@ -177,6 +179,7 @@ def main(
             parts = rows[2 * HELD_OUT :], rows[:HELD_OUT], rows[HELD_OUT : 2 * HELD_OUT]
             write_corpus(corpora / f"wide-{language}-en", *parts)
         written = _read_if_there(wide / f"written.{language}-en.tsv.gz")
+        written += read_pairs(WRITTEN_FILE, *(WRITTEN_COLUMNS.index(code) for code in (language, "en")))
         rest = [pair for pair in written if sides.isdisjoint(map(normalise, pair))]
         if rest:
             write_corpus(corpora / f"written-{language}-en", rest, measured, measured)

@@ -8,7 +8,8 @@ $OUT/NAME.tar.gz.
     tar -xzf NAME.tar.gz -C models && python -m loadtest.engine.gpu_train --score models/NAME  # writes scores
 
 With --start FOLDER a run continues from the weights of FOLDER/NAME. With --weights it writes the averaged
-weights in fp16 to $OUT/NAME.safetensors instead of a bundle, which `--pack` makes of them on any machine.
+weights in fp16 to $OUT/NAME.safetensors instead of a bundle; `--pack $OUT/NAME.safetensors` then makes the
+bundle in runs/NAME on any machine.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +38,7 @@ RECIPES: Final = REPOSITORY / "training" / "recipes"
 RESERVE: Final = 30.0  # seconds for averaging and packing
 WEIGHTS_RESERVE: Final = 12.0  # seconds for averaging alone
 AVERAGED: Final = "averaged.pt"
+TOGETHER: Final = "training.json"  # records of recipes that were trained at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,9 @@ def main(arguments: list[str] | None = None) -> int:
     if options.score:
         _score(options.score, options.corpora)
         return 0
+    if options.pack:
+        print(pack(options.pack, options))
+        return 0
     options.out.mkdir(parents=True, exist_ok=True)
     names = options.recipes.split(",")
     if len(names) > 1:
@@ -76,13 +82,11 @@ def train(options: argparse.Namespace, name: str) -> TrainingRecord:
     """Train one recipe for `options.minutes`, continuing its last run."""
     from engine.bundle.bundle import open_bundle
     from engine.models import weight_shapes
-    from training.recipe import load
     from training.trainer import Trainer
 
     began = time.monotonic()
     end = began + 60 * options.minutes - (WEIGHTS_RESERVE if options.weights else RESERVE)
-    changes = dict(change.split("=", 1) for change in options.set or [])
-    recipe = load(_recipe(name), options.device, changes)
+    recipe = load_recipe(name, options.device, options.set or [])
     name = recipe.name
     folder = options.runs / f"{name}-{options.device.partition(':')[0]}"
     start = open_bundle(options.start / name) if options.start else None
@@ -122,6 +126,33 @@ def _write_weights(run: Path, path: Path, names: list[str]) -> None:
     save_file({name: state[name].half().contiguous() for name in names}, path)
 
 
+def pack(weights: Path, options: argparse.Namespace) -> Path:
+    """Write the bundle of averaged weights and their record, and return its path.
+
+    weights: file that `--weights` wrote, beside the record with the number of updates and the losses.
+    options: options of the training; `recipes` may be the file of a recipe that is not shipped.
+    """
+    import torch
+    from safetensors.torch import load_file
+
+    from training.package import package
+
+    name, run = weights.stem, options.runs / f"{weights.stem}-packed"
+    own, all_rows = weights.with_suffix(".json"), weights.with_name(TOGETHER)
+    record = json.loads((own if own.exists() else all_rows).read_text("utf-8"))
+    record = record.get(name, record)  # of one recipe, or of all
+    file = options.recipes if options.recipes.endswith(".toml") else name
+    recipe = load_recipe(file, "cuda", [f"updates={record['updates']}", *(options.set or [])])
+    run.mkdir(parents=True, exist_ok=True)
+    start = options.start or REPOSITORY / "models"
+    shutil.copy(start / name / "vocabulary.model", run)
+    torch.save({key: tensor.float() for key, tensor in load_file(weights).items()}, run / AVERAGED)
+    (run / curve.CURVE).unlink(missing_ok=True)
+    for point in record["points"]:
+        curve.append(run, Point(**point))
+    return package(recipe, run, options.runs / name, "cuda", overwrite=True).path
+
+
 def _together(options: argparse.Namespace, names: list[str]) -> int:
     """Train all recipes at once, each in its own process: one small model does not fill a large GPU. Prints
     the output of each process at its end."""
@@ -145,14 +176,22 @@ def _together(options: argparse.Namespace, names: list[str]) -> int:
         record.unlink(missing_ok=True)
         if name not in failed:
             log_file.unlink()
-    (options.out / "training.json").write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
+    (options.out / TOGETHER).write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
     print(json.dumps(rows, indent=1))
     return int(bool(failed))
 
 
-def _recipe(name: str) -> Path:
-    """Return the file of a shipped recipe, or `name` if it is a file."""
-    return Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"
+def load_recipe(name: str, device: str, changes: Sequence[str]) -> Recipe:
+    """Return a recipe with changed values.
+
+    name: name of a shipped recipe, or the path of a file.
+    device: device of the training.
+    changes: texts KEY=VALUE for keys of [train].
+    """
+    from training.recipe import load
+
+    path = Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"
+    return load(path, device, dict(change.split("=", 1) for change in changes))
 
 
 def _score(bundle: Path, corpora: Path) -> None:
@@ -187,6 +226,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--start", type=Path, metavar="FOLDER", help="start from the bundles of this folder")
     parser.add_argument("--weights", action="store_true", help="write only the averaged weights, in fp16")
+    parser.add_argument("--pack", type=Path, metavar="FILE", help="make the bundle of such weights")
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="change a value of [train]")
     parser.add_argument(
         "--score", type=Path, metavar="BUNDLE", help="state the scores of a bundle in its card"

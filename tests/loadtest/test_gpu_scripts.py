@@ -167,3 +167,8 @@ def test_timed_training_packs_a_bundle_and_resumes(tmp_path):
     assert set(load_file(tmp_path / "out" / "numbers.safetensors")) == set(bundle.weights())
     said = json.loads((tmp_path / "out" / "numbers.json").read_text("utf-8"))
     assert said["points"][0]["train"] < first
+    weights = tmp_path / "out" / "numbers.safetensors"
+    assert gpu_train.main([*flags, f"--start={tmp_path / 'again'}", f"--pack={weights}"]) == 0
+    packed_bundle = open_bundle(tmp_path / "more" / "numbers")
+    assert set(packed_bundle.weights()) == set(bundle.weights())
+    assert f"{said['updates']} updates" in packed_bundle.file("README.md").read_text("utf-8")

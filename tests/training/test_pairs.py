@@ -15,6 +15,7 @@ from training.augmentation import Forms, augment, names
 from training.cleaning import clean, normalise
 from training.recipe import Augment
 from training.words.lexicon import lexicon
+from training.written.made_names import NameMaker
 
 NOUNS = {
     "Hund": "dog", "Katze": "cat", "Haus": "house", "Baum": "tree", "Buch": "book", "Stuhl": "chair",
@@ -86,6 +87,29 @@ def test_names_have_one_spelling_on_both_sides_inside_sentences(pairs: list[tupl
     assert sorted(names(pairs)) == sorted(PEOPLE)
 
 
+def test_made_names_are_seldom_repeated() -> None:
+    maker = NameMaker(random.Random(1))
+    made = [maker.name() for _ in range(2000)]
+    assert len(set(made)) > 1950
+    assert all(name == name.strip() and "  " not in name for name in made)
+    assert made == [NameMaker(random.Random(1)).name()] + made[1:]
+
+
+def test_made_names_have_every_kind() -> None:
+    maker = NameMaker(random.Random(1))
+    text = "\n".join(maker.name() for _ in range(2000))
+    for pattern in (
+        r"^\w+ \w+$",
+        r"^[A-Z]\. \w+",
+        r"^[A-Z]{2,5}$",
+        r"^\w+ [A-Z]*-?\d+$",
+        r"^\w+-\w+$",
+        r" GmbH$",
+        r"^[^\W\d_A-Z]+$",
+    ):
+        assert re.search(pattern, text, re.MULTILINE), pattern
+
+
 def test_every_form_changes_both_sides_consistently(pairs: list[tuple[str, str]]) -> None:
     forms = Forms(pairs, ("de", "en"), seed=1)
     pair = ("Heute sieht Tom den Hund.", "Today Tom sees the dog.")
@@ -94,7 +118,8 @@ def test_every_form_changes_both_sides_consistently(pairs: list[tuple[str, str]]
     assert forms.capitals(pair) == ("HEUTE SIEHT TOM DEN HUND.", "TODAY TOM SEES THE DOG.")
     for _ in range(20):
         source, target = forms.named(pair)
-        assert source.split()[2] == target.split()[1] != ""
+        name = source.removeprefix("Heute sieht ").removesuffix(" den Hund.")
+        assert name and target == f"Today {name} sees the dog."
         source, target = forms.joined(pair)
         assert source.startswith(pair[0])
         assert target.startswith(pair[1])

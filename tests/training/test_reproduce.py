@@ -60,7 +60,7 @@ def test_corpora_are_made_of_the_sources_that_are_there(
     recipe = load(reproduce.RECIPES / "tatoeba-en-de.toml", "cpu")
     make_corpora(recipe, sources, tmp_path / "corpora", 0.5)
     made = {folder.name for folder in (tmp_path / "corpora").iterdir()}
-    assert made == {"tatoeba-de-en", "ui-de-en", "templates-de-en"}
+    assert made == {"tatoeba-de-en", "ui-de-en", "written-de-en", "templates-de-en"}
     sizes = [len(read_pairs(tmp_path / f"corpora/ui-de-en/{part}.tsv.gz", 0, 1)) for part in PARTS]
     assert sizes == [20, 1, 1]
     write_back(recipe, tmp_path / "corpora", tmp_path / "back.txt", 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import re
 from collections import Counter
@@ -13,7 +14,14 @@ from tests.training.numbers import TINY, write_numbers
 from training import encoded
 from training.augmentation import Forms
 from training.cleaning import normalise
-from training.collect import HELD_OUT_COLUMNS, HELD_OUT_FILE, masked, read_held_out
+from training.collect import (
+    HELD_OUT_COLUMNS,
+    HELD_OUT_FILE,
+    WRITTEN_COLUMNS,
+    WRITTEN_FILE,
+    masked,
+    read_held_out,
+)
 from training.data import train_vocabulary
 from training.encode_corpus import build
 from training.prepare import prepare, read_part
@@ -117,6 +125,20 @@ def test_held_out_set_has_two_hundred_lines_of_each_domain_in_three_languages() 
 def test_held_out_lines_keep_fields_and_numbers_in_all_languages() -> None:
     for row in (line.split("\t") for line in HELD_OUT_FILE.read_text("utf-8").splitlines()):
         assert len({tuple(sorted(re.findall(r"\{\w+\}|%(?:\d\$)?[ds]", side))) for side in row[1:]}) == 1, row
+
+
+def test_written_lines_have_three_sides_and_equal_no_held_out_line() -> None:
+    with gzip.open(WRITTEN_FILE, "rt", encoding="utf-8") as lines:
+        rows = [line.rstrip("\n").split("\t") for line in lines]
+    assert {len(row) for row in rows} == {len(WRITTEN_COLUMNS)} and all(map(all, rows))
+    assert len({(row[0].lower(), row[1].lower()) for row in rows}) == len(rows) > 10_000
+    held_out = {
+        normalise(side)
+        for language in ("de", "fr")
+        for pair in read_held_out(HELD_OUT_FILE, language)
+        for side in pair
+    }
+    assert held_out.isdisjoint(normalise(side) for row in rows for side in row)
 
 
 def test_no_template_or_phrase_equals_a_held_out_line() -> None:
