@@ -119,6 +119,7 @@ def test_phrase_of_the_caller_wins_over_a_name():
             {
                 "Mr. Fitzwilliam-Darcy lives in Stratford-upon-Avon.": "Fitzwilliam Stratford-upon",
                 "I talked to Willfried Schomber yesterday.": "Willfried Schomber",
+                "Ask Xochitl Quetzalcoatl about the house.": "Xochitl Quetzalcoatl",
             },
         ),
     ],
