@@ -181,8 +181,7 @@ def main(
         written = _read_if_there(wide / f"written.{language}-en.tsv.gz")
         written += read_pairs(WRITTEN_FILE, *(WRITTEN_COLUMNS.index(code) for code in (language, "en")))
         rest = [pair for pair in written if sides.isdisjoint(map(normalise, pair))]
-        if rest:
-            write_corpus(corpora / f"written-{language}-en", rest, measured, measured)
+        write_corpus(corpora / f"written-{language}-en", rest, measured, measured)
         made = _read_if_there(wide / f"templates.{language}-en.tsv.gz")
         made += [(source, target) for _, source, target in expand((language, "en"), TEMPLATE_PAIRS, SEED)]
         made = [pair for pair in made if sides.isdisjoint(map(normalise, pair))]

@@ -3,9 +3,9 @@
     python -m training.reproduce tatoeba-de-en SOURCES --device cuda
 
 SOURCES needs the pairs of Tatoeba: `deu-eng.zip` or `fra-eng.zip` of manythings.org/anki, or a folder of that
-name in the recipe's form (`tatoeba-de-en/train.tsv.gz`, `valid`, `test`). Templates come from
-`training/written/`. Further corpora are used where SOURCES has them and are left out otherwise: a folder of
-each name in the recipe, and `wide/`, the collected and written text that `training.collect` reads. Target
+name in the recipe's form (`tatoeba-de-en/train.tsv.gz`, `valid`, `test`). Templates and written lines come
+from `training/written/`. Further corpora are used where SOURCES has them and are left out otherwise: a folder
+of each name in the recipe, and `wide/`, the collected and written text that `training.collect` reads. Target
 sentences of Tatoeba get second sources by the model of the opposite direction.
 
 Flags after `--` go to `convoy train`, such as `--from BUNDLE`, `--minutes 60` or `--set updates=2000`.

@@ -90,7 +90,7 @@ def train(options: argparse.Namespace, name: str) -> TrainingRecord:
     name = recipe.name
     folder = options.runs / f"{name}-{options.device.partition(':')[0]}"
     start = open_bundle(options.start / name) if options.start else None
-    vocabulary = (start.path if start else REPOSITORY / "models" / name) / "vocabulary.model"
+    vocabulary = _vocabulary(options, name)
     # the vocabulary of the corpus saves minutes
     if vocabulary.exists() and not (folder / vocabulary.name).exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -142,15 +142,14 @@ def pack(weights: Path, options: argparse.Namespace) -> Path:
     record = json.loads((own if own.exists() else all_rows).read_text("utf-8"))
     record = record.get(name, record)  # of one recipe, or of all
     file = options.recipes if options.recipes.endswith(".toml") else name
-    recipe = load_recipe(file, "cuda", [f"updates={record['updates']}", *(options.set or [])])
+    recipe = load_recipe(file, options.device, [f"updates={record['updates']}", *(options.set or [])])
     run.mkdir(parents=True, exist_ok=True)
-    start = options.start or REPOSITORY / "models"
-    shutil.copy(start / name / "vocabulary.model", run)
+    shutil.copy(_vocabulary(options, name), run)
     torch.save({key: tensor.float() for key, tensor in load_file(weights).items()}, run / AVERAGED)
     (run / curve.CURVE).unlink(missing_ok=True)
     for point in record["points"]:
         curve.append(run, Point(**point))
-    return package(recipe, run, options.runs / name, "cuda", overwrite=True).path
+    return package(recipe, run, options.runs / name, options.device, overwrite=True).path
 
 
 def _together(options: argparse.Namespace, names: list[str]) -> int:
@@ -179,6 +178,11 @@ def _together(options: argparse.Namespace, names: list[str]) -> int:
     (options.out / TOGETHER).write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
     print(json.dumps(rows, indent=1))
     return int(bool(failed))
+
+
+def _vocabulary(options: argparse.Namespace, name: str) -> Path:
+    """Return the vocabulary of the weights from which a run starts, or of the shipped bundle."""
+    return (options.start or REPOSITORY / "models") / name / "vocabulary.model"
 
 
 def load_recipe(name: str, device: str, changes: Sequence[str]) -> Recipe:

@@ -32,7 +32,7 @@ def lines_of(kind, pair):
     """Yield each text and its marks, in order."""
     for row in (HERE / f"{kind}-{pair}.tsv").read_text("utf-8").splitlines():
         cells = [re.sub(r"\\[tn\\]", lambda match: ESCAPES[match[0]], cell) for cell in row.split("\t")]
-        yield cells[0], [cell for cell in cells[1:] if cell]
+        yield cells[0], cells[1:]
 
 
 def whole(text, marks, answer):

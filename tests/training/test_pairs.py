@@ -92,7 +92,7 @@ def test_made_names_are_seldom_repeated() -> None:
     made = [maker.name() for _ in range(2000)]
     assert len(set(made)) > 1950
     assert all(name == name.strip() and "  " not in name for name in made)
-    assert made == [NameMaker(random.Random(1)).name()] + made[1:]
+    assert NameMaker(random.Random(1)).name() == made[0]
 
 
 def test_made_names_have_every_kind() -> None:

@@ -113,6 +113,12 @@ def test_encoded_corpus_gives_each_direction_its_pairs(both: tuple[Path, Path, R
     assert len(prepare(second, folder, folder / "elsewhere")[0].sources) == len(back[0].sources)
 
 
+def held_out_sides() -> set[str]:
+    """Return the normalised texts of all languages of the held-out lines."""
+    pairs = (pair for language in ("de", "fr") for pair in read_held_out(HELD_OUT_FILE, language))
+    return {normalise(side) for pair in pairs for side in pair}
+
+
 def test_held_out_set_has_two_hundred_lines_of_each_domain_in_three_languages() -> None:
     rows = [line.split("\t") for line in HELD_OUT_FILE.read_text("utf-8").splitlines()]
     assert {len(row) for row in rows} == {len(HELD_OUT_COLUMNS)} and all(map(all, rows))
@@ -132,18 +138,12 @@ def test_written_lines_have_three_sides_and_equal_no_held_out_line() -> None:
         rows = [line.rstrip("\n").split("\t") for line in lines]
     assert {len(row) for row in rows} == {len(WRITTEN_COLUMNS)} and all(map(all, rows))
     assert len({(row[0].lower(), row[1].lower()) for row in rows}) == len(rows) > 10_000
-    held_out = {
-        normalise(side)
-        for language in ("de", "fr")
-        for pair in read_held_out(HELD_OUT_FILE, language)
-        for side in pair
-    }
-    assert held_out.isdisjoint(normalise(side) for row in rows for side in row)
+    assert held_out_sides().isdisjoint(normalise(side) for row in rows for side in row)
 
 
 def test_no_template_or_phrase_equals_a_held_out_line() -> None:
+    sides = held_out_sides()
     for language in ("de", "fr"):
-        sides = {normalise(side) for pair in read_held_out(HELD_OUT_FILE, language) for side in pair}
         made = {normalise(side) for row in expand((language, "en"), 5, 1) for side in row[1:]}
         phrases = (FOLDER.parent / "phrases.tsv").read_text("utf-8").splitlines()[1:]
         made |= {normalise(side) for line in phrases for side in line.split("\t")}

@@ -1,1 +1,1 @@
-"""Templates of sentence pairs for training, their values, and the code that fills them."""
+"""Sentence pairs for training: written lines, templates with their values, and made names."""

@@ -26,21 +26,21 @@ class NameMaker:
         self.given = sorted(GIVEN_NAMES)
         rows = (line.split("\t") for line in PARTS_FILE.read_text(encoding="utf-8").splitlines())
         self.parts = {kind: parts.split(" ") for kind, parts in rows}
-        self.kinds = (
-            (40, self.compound),
-            (18, self.word),
-            (12, self.full),
-            (12, self.product),
-            (5, self.acronym),
-            (4, self.hyphenated),
-            (4, self.firm),
-            (5, self.command),
-        )
+        self.weights = {
+            self.compound: 40,
+            self.word: 18,
+            self.full: 12,
+            self.product: 12,
+            self.acronym: 5,
+            self.hyphenated: 4,
+            self.firm: 4,
+            self.command: 5,
+        }
 
     def name(self) -> str:
         """Return a name of any kind: surname, place, person, product, firm, acronym or command."""
-        makers = [maker for _, maker in self.kinds]
-        return self.rng.choices(makers, [weight for weight, _ in self.kinds])[0]()
+        (make,) = self.rng.choices([*self.weights], [*self.weights.values()])
+        return make()
 
     def compound(self) -> str:
         """Return a surname or place of two parts, such as "Silbermoos"."""

@@ -129,7 +129,7 @@ class OrtDevice:
         """Run a session between the earlier and the later work of torch's current stream.
 
         session: session to run.
-        binding: its inputs and outputs.
+        binding: inputs and outputs of the run.
         options: options of the run.
         """
         if self.stream is None:

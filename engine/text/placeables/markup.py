@@ -217,7 +217,7 @@ def _tag(match: re.Match[str]) -> _Token:
     sign, slash, name = name_match.groups() if name_match else ("<!--", "", "")
     name = name.lower()
     void = not name or name in VOID_TAGS or tag.endswith(("/>", "/&gt;"))
-    # any other name in the signs of a tag is a tag only if it has a partner
+    # any other name in the signs of a tag is a tag only if it has a partner or a value
     is_tag = void or bool(slash) or name[0].isdigit() or "=" in tag or name in ELEMENTS
     key = sign + name
     return _Token(

@@ -242,7 +242,7 @@ def test_prose_has_no_placeables(text):
             [("{% if a %}", "{% endif %}"), ("[b]", "[/b]")],
         ),
         ("Drei [X0X]Dateien", "Drei Dateien", [("[X0X]", "")]),
-        ("Hallo <Media omitted>, &Datei", "Hallo <Media omitted>, Datei", [("&", "")]),
+        ("Hallo <name>, <Media omitted>, &Datei", "Hallo <name>, <Media omitted>, Datei", [("&", "")]),
         ("&lt;b&gt;fett&lt;/b&gt;", "fett", [("&lt;b&gt;", "&lt;/b&gt;")]),
         ("{0}s und x{1}", "{0}s und x{1}", []),
         ("<b>**x</b>**", "**x**", [("<b>", "</b>")]),

@@ -349,6 +349,11 @@ def test_common_name_in_a_sentence_stays(service, model, text, name):
         ),
         (
             "tatoeba-de-en",
+            "Der Preis ist 5 € zzgl. MwSt. pro Pers.",
+            ["5 €", "plus", "per person."],
+        ),
+        (
+            "tatoeba-de-en",
             "<b>Siehe</b> S. 12 und ca. 3 Bilder.",
             ["<b>See</b> p. 12", "about 3 images"],
         ),
